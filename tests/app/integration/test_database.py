@@ -3,6 +3,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,14 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from app.db.models import Base
+from app.db.models import Base, ModelRow
 from app.db.schema import REVISION, DatabaseSchema
 from app.db.session import Database, make_engine
-from app.domain.entities import Collection, Counts, Item, ModelVersion
+from app.domain.entities import Collection, Counts, Item, KeyBounds, ModelVersion
 from app.domain.errors import CollectionNotFoundError
+from app.domain.names import Scope
 from app.domain.reports import TrainingReport
+from tests.app.integration.conftest import MODALITIES
 from tests.app.refused import refused
 
 ROOT = Path(__file__).parents[3]
@@ -102,6 +105,49 @@ def test_the_version_that_serves_opens_the_history_of_an_older_database(engine: 
     with engine.connect() as connection:
         found = connection.exec_driver_sql("SELECT version, previous, actor FROM activations").all()
     assert [tuple(row) for row in found] == [(2, None, "migration")]
+
+
+def test_an_older_schema_has_no_keys_that_older_code_would_take_for_unbound_ones(
+    engine: sqlalchemy.Engine,
+) -> None:
+    DatabaseSchema(engine).upgrade()
+    with Database(engine).write() as work:
+        work.collections.add("a", MODALITIES)
+        for name, bounds in (
+            ("unbound", KeyBounds()),
+            ("with a rate", KeyBounds(requests_per_minute=5)),
+            ("of a collection", KeyBounds(collections=("a",))),
+            ("for a while", KeyBounds(expires_at=datetime(2100, 1, 1, tzinfo=UTC))),
+        ):
+            work.keys.add(sha256(name.encode()).hexdigest(), Scope.SEARCH, name, bounds)
+    migrate(engine, "0003", command.downgrade)
+    with engine.connect() as connection:
+        left = connection.exec_driver_sql("SELECT name FROM api_keys ORDER BY name").scalars().all()
+    assert left == ["unbound", "with a rate"]
+
+
+def test_versions_of_an_older_database_have_the_encoders_of_their_collection(
+    engine: sqlalchemy.Engine,
+) -> None:
+    migrate(engine, "0013")
+    names = ["a", "b", "c"]
+    with engine.begin() as connection:
+        now = "'2026-01-02 03:04:05'"
+        for name in names:
+            connection.exec_driver_sql(
+                "INSERT INTO collections (name, modalities, revision, created_at) "
+                f"VALUES ('{name}', '[\"{name}\"]', 1, {now})"
+            )
+        for name in reversed(names):
+            connection.exec_driver_sql(
+                "INSERT INTO model_versions (collection_id, version, bundle, manifest_hash, index_revision, "
+                f"facts, created_at) SELECT id, 1, '{name}', 'h', 1, '{{}}', {now} "
+                f"FROM collections WHERE name = '{name}'"
+            )
+    migrate(engine, "head")
+    with engine.connect() as connection:
+        rows = connection.execute(sqlalchemy.select(ModelRow.bundle, ModelRow.modalities)).all()
+    assert sorted(map(tuple, rows)) == [(name, [name]) for name in names]
 
 
 def test_an_option_that_became_known_is_kept(database: Database, collection: Collection) -> None:
