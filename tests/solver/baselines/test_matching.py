@@ -89,8 +89,8 @@ def test_it_is_semantic_matching_of_canonical_variates(pairs: SyntheticPairs) ->
     supervision = Labels(pairs.x_labels, pairs.z_labels)
     cca = CCA(4, reg=0.3, metric="inner").fit(pairs.X, pairs.Z, supervision)
     x, z = cca.project_x(pairs.X), cca.project_z(pairs.Z)
-    expected = SemanticMatching(2.0).fit(x, z, supervision)
-    model = SCM(4, reg=0.3, C=2.0).fit(pairs.X, pairs.Z, supervision)
+    expected = SemanticMatching(2.0, z_C=0.1).fit(x, z, supervision)
+    model = SCM(4, reg=0.3, C=2.0, z_C=0.1).fit(pairs.X, pairs.Z, supervision)
     np.testing.assert_array_equal(model.project_x(pairs.X), expected.project_x(x))
     np.testing.assert_array_equal(model.project_z(pairs.Z), expected.project_z(z))
 
