@@ -10,7 +10,15 @@ import pytest
 from solver import CCA, Labels, LowRankBilinear, SemanticBilinear, alpha_max, mean_average_precision
 from solver.baselines import CentredBasis
 from solver.comparison import compare
-from solver.comparison.cells import PCA_ENERGY, BoundedCache, PreparedSplits, cells, prepare_features, tune
+from solver.comparison.cells import (
+    PCA_ENERGY,
+    BoundedCache,
+    CellRunner,
+    PreparedSplits,
+    cells,
+    prepare_features,
+    tune,
+)
 from solver.comparison.methods import METHODS, Axis, Method
 from solver.datasets import PairedFeatures
 from solver.validation import InvalidInputError
@@ -223,6 +231,18 @@ def test_what_cannot_be_fitted_is_the_worst_candidate(data: PairedFeatures) -> N
     assert np.isfinite(choice.score)
     with pytest.raises(InvalidInputError, match="these cannot be fitted"):
         tune(PreparedSplits(shifted, 3, 0), dataclasses.replace(method, scalings=("standard",)), False)
+
+
+def test_a_cell_is_computed_from_its_own_splits_whatever_came_before_it(data: PairedFeatures) -> None:
+    runner = CellRunner()
+    other = dataclasses.replace(data, X=-2.0 * np.roll(data.X, 1, axis=0))
+    asked = [(data, 3, 0), (data, 3, 1), (data, 4, 1), (other, 4, 1), (data, 3, 0)]
+    scores = []
+    for features, n_folds, seed in asked:
+        (cell,) = cells(features, [METHODS["CCA"]], [False], n_folds, seed)
+        scores.append(runner.run(cell).cv_score)
+        assert scores[-1] == CellRunner().run(cell).cv_score
+    assert len(set(scores)) == 4
 
 
 def test_a_method_that_cannot_be_fitted_leaves_the_others_their_rows(data: PairedFeatures) -> None:
