@@ -130,12 +130,12 @@ class Notice:
                 "filter-excludes-nothing",
                 "not-grouped",
             ],
-            description="`unknown-words`: words of the query that the model does not know, or only by others "
-            "that are spelled alike; `no-words`: the query has none; `named-items`: the id of results, or "
-            "of their pairs; `weak-match`: even the first hit hardly matches the text; `not-ranked`: items "
-            "that the model cannot place; `filter-matches-nothing`: why no item passes the filter; "
-            "`filter-excludes-nothing`: what it leaves out that no item has; `not-grouped`: why results are "
-            "not, or too few",
+            description="`unknown-words`: words of the query that the model does not know, or only by "
+            "others that are spelled alike; `no-words`: none of the query says anything; `named-items`: it "
+            "is an id of items, or of their pairs; `weak-match`: even the first hit hardly matches the "
+            "text; `not-ranked`: items that the model cannot place; `filter-matches-nothing`: why no item "
+            "passes the filter; `filter-excludes-nothing`: what it leaves out that no item has; "
+            "`not-grouped`: why results are not, or too few",
         ),
     ]
     message: str

@@ -77,13 +77,17 @@ _PIECE = re.compile(r"[^\s!\"$%&(-*,/:-@\[-`{-~]+")  # part of a text that may b
 _MARGIN = (" ", ".", "'", '"')  # what may stand around a word, folded
 
 _NEGATED = re.compile(
-    r"\b(?:not(?!\s+only\b)|no(?!\W*\d|\s+name)|without|instead\s+of|ohne|nicht|keine?[mnrs]?)\s+"
-    r"(?P<clause>\S.*?)(?:[,;\n]|[.:!?](?=\s|$)|\s+but\b|$)"
+    r"(?:\b(?:not(?!\s+only\b)|nicht(?!\s+nur\b)|without|instead\s+of|ohne|keine?[mnrs]?)"
+    r"|(?:\A|(?<=[,;]\s))no(?!\W*\d|\s+name))"  # elsewhere it is Portuguese, or an answer
+    r"\s+(?P<clause>\S.*?)(?:[,;\n]|[.:!?](?=\s|$)|\s(?:but|sondern|aber)\b|$)"
     r"|(?:\A(?!.*\n)|(?<=[^\n] )(?<!und )(?<!oder )(?<!and )(?<!or ))[-\u2013\u2212]"
     r"(?P<word>[^\W\d_][^\s,;]*)",
     re.IGNORECASE,
 )
-_ARTICLE = re.compile(r"(?:an?|any|the)\s+", re.IGNORECASE)
+# A thing that is not meant as it is described, and nothing else.
+_DESCRIBED = re.compile(
+    r"\s*(?:not?|keine?[mnrs]?)\s+(?:(?:an?|any|the)\s+)?([^\W\d_]{3,})\s+([^\W\d_]{3,})\s*", re.IGNORECASE
+)
 
 # fmt: off
 _FUNCTION_WORDS = frozenset((
@@ -176,21 +180,16 @@ def is_telling(word: str) -> bool:
     return not is_minor(word) and word not in _FUNCTION_WORDS
 
 
-def split_negated(text: str) -> tuple[str, str]:
+def split_negated(text: str, is_alone: bool = True) -> tuple[str, str]:
     """Return a text without what it says is not meant, and that alone, either of which may be empty: up to a
     comma or "but", and words after a minus sign, which begins no list of several lines."""
-    # The last word of nothing but a thing is meant: "no black shoes" are shoes.
+    # Where nothing else is asked for, the thing is meant: "no black shoes" are shoes.
+    described = _DESCRIBED.fullmatch(text) if is_alone else None
+    if described and all(map(is_telling, map(fold, described.groups()))) and _NEGATED.match(text.strip()):
+        return described[2], described[1]
     negated = ", ".join(match["clause"] or match["word"] for match in _NEGATED.finditer(text))
     rest = _NEGATED.sub("", text).strip(" ,;") if negated else text
-    if split_words(rest):
-        return rest, negated
-    described, _, thing = _ARTICLE.sub("", negated).rpartition(" ")
-    is_described = (
-        described
-        and "," not in described
-        and all(word.isalpha() and is_telling(word) for word in split_words(described))
-    )
-    return (thing, described) if is_described else ("", negated)
+    return (rest if split_words(rest) else ""), negated
 
 
 def spell_words(text: str) -> Iterator[tuple[str, int, int]]:

@@ -74,11 +74,11 @@ def word_notices(
     if not words:
         return (Notice("no-words", "no word of the query says anything, so nothing is ranked by it", ()),)
     others: tuple[str, ...] = ()
-    # Beside a word that is like none, another one is none either: "nail polish" is no Police.
-    if nearest_words is not None and (
-        report.n_known or all(len(word) < _SHORTEST_SLIP or nearest_words(word) for word in words)
-    ):
-        others = _nearest_queries(text or "", words, nearest_words)
+    if nearest_words is not None and len(text or "") <= LONGEST_TYPED:
+        # Beside a word that is like none, another one is none either.
+        telling = [word for word in words[:_WORDS_REPLACED] if len(word) >= _SHORTEST_SLIP]
+        if report.n_known or all(map(nearest_words, telling)):
+            others = _nearest_queries(text or "", words, nearest_words)
     if report.misspelt:
         if not others:  # long texts are not respelled
             return ()
@@ -101,7 +101,7 @@ def word_notices(
 def with_filters(notices: tuple[Notice, ...], filters: Mapping[str, str]) -> tuple[Notice, ...]:
     """Return notices of which the first, of unknown words, says which filters find those that are values."""
     unknown, *others = notices
-    likely = [filters[word] for word in unknown.words if word in filters]
+    likely = [filters[word] for word in map(fold, unknown.words) if word in filters]
     hint = f"; filters find {join_words(likely, 'and')}" if likely else ""
     return (replace(unknown, message=unknown.message + hint), *others)
 
@@ -131,8 +131,6 @@ def part_notice(notice: Notice) -> Notice:
 
 def _nearest_queries(text: str, unknown: Sequence[str], nearest_words: NearestWords) -> tuple[str, ...]:
     """Return a text with known words in place of unknown ones, the nearest of each first."""
-    if len(text) > LONGEST_TYPED:
-        return ()
     near = {word: nearest_words(word) for word in unknown[:_WORDS_REPLACED]}
     queries = []
     for rank in range(max(map(len, near.values()), default=0)):

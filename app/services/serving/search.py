@@ -615,7 +615,7 @@ def _compose(ground: _Ground, query: Query) -> ProjectedQuery:
     """Return the query that parts make together; a part that cannot match says nothing. A text that says what
     is meant and what is not has a part for each."""
     parts = query.parts or [QueryPart(query, modality=ground.source)]
-    clauses = [clause for part in parts for clause in _clauses_of(part)]
+    clauses = [clause for part in parts for clause in _clauses_of(part, is_alone=not query.parts)]
     sources = [_modality_of(ground, part) for part in clauses]
     projections = [_ask_part(ground, *of_part) for of_part in zip(sources, clauses, strict=True)]
     weights = np.array([part.weight * one.can_match for one, part in zip(projections, clauses, strict=True)])
@@ -636,13 +636,13 @@ def _compose(ground: _Ground, query: Query) -> ProjectedQuery:
     return ProjectedQuery(projected, notices, bool(weights.any()), before_emphasis=before)
 
 
-def _clauses_of(part: QueryPart) -> Iterator[QueryPart]:
+def _clauses_of(part: QueryPart, is_alone: bool) -> Iterator[QueryPart]:
     """Yield what a part asks for, and what its text says is not meant, of the other sign."""
     if not part.query.is_negated:
         yield part
         return
     assert part.query.content is not None
-    rest, negated = split_negated(part.query.content.text or "")
+    rest, negated = split_negated(part.query.content.text or "", is_alone)
     for clause, weight in ((rest, part.weight), (negated, -part.weight)):
         if clause:
             yield replace(part, query=replace(part.query, content=Content(text=clause)), weight=weight)
@@ -738,24 +738,26 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
         projection, are_carried = _stress_words(ground, source, content, report, projection)
         lasts &= are_carried
     if text is not None and may_offer and lasts:
-        depends = bool(later) or projection is not plain
+        depends = bool(later or notices) or projection is not plain
         model.texts.put((source, ground.target, text), projection, revision if depends else None)
     return projection
 
 
 def _filters_by_value(ground: _Ground) -> Mapping[str, str]:
-    """Return a condition for each value, folded, that items have: of some items, of those of engines none."""
+    """Return a condition for each value of a word, folded, that some items have; none of an engine."""
     memory, gallery, target = ground.snapshot.filters_by_value, ground.gallery, ground.target
     if target not in memory:
         if ground.at_once:
             raise BlockingIOError
         is_remote = math.isinf(gallery.numbers_per_search(NO_FILTER))
-        memory[target] = {
-            fold(value): f"{key}={value}"
+        values = (
+            (fold(value), f"{key}={value}")
             for item in ([] if is_remote else gallery.first_items(SAMPLE))
             for key in item.metadata
             for value in facet_values(item.metadata, key)
-        }
+            if len(value) <= _LONGEST_WORD and " " not in value
+        )
+        memory[target] = dict(itertools.islice(values, _MOST_WORDS))
     return memory[target]
 
 
@@ -763,11 +765,13 @@ def _look_up_id(
     ground: _Ground, search: Search, projections: list[ProjectedQuery]
 ) -> tuple[Search, list[ProjectedQuery]]:
     """Return a search for one word as one for the items of which it is the id, or that of their pair."""
-    # As numbers of articles are: a word that is not known, or has digits beside others. If there are no such
-    # items, the search is returned as it is.
+    # If there are no such items, or it is one of several queries, the search is returned as it is.
     content, projection = search.queries[0].content, projections[0]
     text = "" if content is None or content.text is None or len(projections) > 1 else content.text.strip()
-    is_code = re.search(r"\d", text) and re.search(r"\D", text)
+    # A known word has to look like the number of an article, and be more than digits where words are counted.
+    is_code = re.search(r"\d", text) and re.search(r"[^\w\s]|_|\d{4}", text)
+    if text.isdigit() and ground.snapshot.model.encoders[ground.source].n_further:
+        is_code = None
     is_unknown = any(notice.code == "unknown-words" for notice in projection.notices)
     memory, key = ground.snapshot.carried, ("", ground.target, text)
     is_one = len(text) <= LONGEST_TYPED and len(text.split()) == 1
@@ -783,7 +787,7 @@ def _look_up_id(
             memory.clear()
         memory[key] = False
         return search, projections
-    notice = Notice("named-items", f"{text!r} is the id of these items, or of their pair", (text.lower(),))
+    notice = Notice("named-items", f"{text!r} is the id of an item, or of its pair", (text.lower(),))
     notices = with_filters((notice,), _filters_by_value(ground))
     nothing = np.zeros_like(projection.projected)
     search = replace(search, item_filter=ItemFilter((search.item_filter, same)))

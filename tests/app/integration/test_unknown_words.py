@@ -83,7 +83,7 @@ def test_the_number_of_an_article_finds_it_and_a_value_is_offered_as_a_filter(pa
     for number in range(12):
         of_both = {"pair_id": f"QX-{number}", "metadata": {"size": 40 + number % 2, "fit": "XL"}}
         new.append(pairs.item("x", f"x{number}", pairs.data.X[number], **of_both))
-        text = Content(text=f"a {('red', 'blue', 'grey')[number % 3]} shoe")
+        text = Content(text=f"a {('red', 'blue', 'grey')[number % 3]} shoe x3")
         new.append(NewItem("text", text, f"t{number}", **of_both))
     pairs.services.catalogue.add_items("shop", new)
     client = pairs.client()
@@ -100,9 +100,10 @@ def test_the_number_of_an_article_finds_it_and_a_value_is_offered_as_a_filter(pa
             pairs.train("shop", TrainingParameters(method="composite"))
         hits, (notice,) = search(" qx-7\n")
         assert (hits, notice["code"], notice["words"]) == (["x7"], "named-items", ["qx-7"])
-        assert notice["message"] == "'qx-7' is the id of these items, or of their pair"
+        assert notice["message"] == "'qx-7' is the id of an item, or of its pair"
         assert search("QX-7", "/v1/collections/shop/search/text-to-text")[0] == ["t7"]
-        assert search("x3")[0] == ["x3"]
+        assert search("x4")[0] == ["x4"]
+        assert len(search("x3")[0]) == 10  # a word of texts
         by_filter = {"filter": {"metadata": {"size": 40}}}
         assert (search("QX-8", **by_filter)[0], search("QX-7", **by_filter)[0]) == (["x8"], [])
         assert search("QX-7", include=["explanation"], min_probability=0.5 if is_trained else None)[0] == [
@@ -116,8 +117,31 @@ def test_the_number_of_an_article_finds_it_and_a_value_is_offered_as_a_filter(pa
             hits, (notice,) = search(text)
             assert (hits, notice["code"], notice["did_you_mean"]) == ([], "no-words", [])
         assert search("no red shoe")[0] == search("shoe -red")[0]
+        beside = [{"item_id": "x0"}, {"text": "no red shoe"}], [{"item_id": "x0"}, {"text": "-red, -shoe"}]
+        first, second = (
+            client.post(SEARCH.replace("text-to-x", "x"), json={"queries": queries}).json()["hits"]
+            for queries in beside
+        )
+        assert [hit["id"] for hit in first] == [hit["id"] for hit in second]
     pairs.services.catalogue.delete_item("shop", "x7")
     assert search("QX-7")[0] == []
+
+
+def test_a_filter_that_a_notice_offers_is_of_the_present_items(pairs: Pairs) -> None:
+    shop(pairs)  # by a method for which texts are kept
+    client = pairs.client()
+
+    def message() -> str:
+        (notice,) = client.post(SEARCH, json={"text": "shoe 47"}).json()["notices"]
+        return str(notice["message"])
+
+    assert "filters" not in message()
+    pairs.services.catalogue.add_items(
+        "shop", [pairs.item("x", "new", pairs.data.X[0], metadata={"size": 47})]
+    )
+    assert message().endswith("; filters find size=47")
+    pairs.services.catalogue.delete_item("shop", "new")
+    assert "filters" not in message()
 
 
 def test_a_model_that_learned_nothing_answers_a_text(copy_of: CopyOf) -> None:

@@ -123,15 +123,26 @@ def test_words_are_found_where_they_stand() -> None:
         ("-red dress\n-blue shoes", "-red dress\n-blue shoes", ""),
         ("Herrenschuhe und -stiefel", "Herrenschuhe und -stiefel", ""),
         ("not", "not", ""),
-        ("shoes no heels", "shoes", "heels"),
-        ("No black leather shoes", "shoes", "black leather"),
+        ("shoes, no heels", "shoes", "heels"),
+        ("vestido no verão, yes or no", "vestido no verão, yes or no", ""),
+        ("  No black shoes\n", "shoes", "black"),
+        ("no\tpuma  shoes", "shoes", "puma"),
+        ("no black puma shoes", "", "black puma shoes"),
+        ("no black shoes please", "", "black shoes please"),
         ("not a red boat", "boat", "red"),
         ("without a moon", "", "a moon"),
+        ("without high heels", "", "high heels"),
+        ("instead of black shoes", "", "black shoes"),
         ("not red and blue", "", "red and blue"),
         ("not for running", "", "for running"),
         ("no. 5, no 5", "no. 5, no 5", ""),
+        ("no name shirt", "no name shirt", ""),
         ("Schuhe ohne Absatz, nicht rot", "Schuhe", "Absatz, rot"),
         ("keine schwarzen Schuhe", "Schuhe", "schwarzen"),
+        ("kein Leder oder Samt", "", "Leder oder Samt"),
+        ("nicht rot sondern blau", "blau", "rot"),
+        ("nicht nur rot", "nicht nur rot", ""),
+        ("nicht für Kinder", "", "für Kinder"),
         ("nichts", "nichts", ""),
     ],
 )
@@ -139,3 +150,8 @@ def test_what_a_text_negates_ends_with_a_comma_or_but_or_is_a_word_after_a_minus
     text: str, meant: str, negated: str
 ) -> None:
     assert split_negated(text) == (meant, negated)
+
+
+def test_beside_other_parts_a_described_thing_is_not_meant() -> None:
+    assert split_negated("no black shoes", is_alone=False) == ("", "black shoes")
+    assert split_negated("handbag, no red", is_alone=False) == ("handbag", "red")
