@@ -99,7 +99,7 @@ def test_an_encoder_author_gets_from_a_file_to_a_collection(desk: Path) -> None:
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: hashed-words\nVersion: 1.0\n")
     (facts / "entry_points.txt").write_text(FACTS)
     (desk / "test_hashed_words.py").write_text(test)
-    tried = f"{PYTHON} -m pytest -q -p no:cacheprovider test_hashed_words.py"
+    tried = f"env -u PYTEST_ADDOPTS {PYTHON} -m pytest -q -p no:cacheprovider test_hashed_words.py"
     said = run(desk, f"export PYTHONPATH={desk}:{ROOT}\n{tried}\n{commands}")
     assert "1 passed" in said
     assert "text (hashed-words)" in said.splitlines()[-1]
