@@ -59,7 +59,11 @@ def _rename_parts(parts: Sequence[SpacePart], x_form: str, z_form: str) -> tuple
 
 def are_of_words(model: LoadedModel) -> npt.NDArray[np.bool_]:
     """Return which dimensions of a model's space are of words themselves, of which nothing was learned."""
-    parts = parts_of(model)
+    return _are_of_words(parts_of(model))
+
+
+@lru_cache(maxsize=16)
+def _are_of_words(parts: Sequence[SpacePart]) -> npt.NDArray[np.bool_]:
     return np.repeat([part.name == _WORDS for part in parts], [part.width for part in parts])
 
 
@@ -206,11 +210,12 @@ def clear(model: LoadedModel, words: Matrix, background: Matrix) -> Matrix:
     # Features share dimensions: a word of one text scored less there than what "men" and "ties" gave others
     # by chance. (S + r)^-1 w, by the covariance S of items, has an item with the word first for 196 of 200
     # words of one of 800 products (153 by w itself), and for 200 of 200 other ones (190).
-    own = words[:, are_of_words(model)]
+    columns = are_of_words(model)
+    own = words[:, columns]
     cleared = own @ background
     shares = np.einsum("ij,ij->i", own, cleared) / np.maximum(np.einsum("ij,ij->i", own, own), _TINY)
     projected = np.zeros_like(words)
-    projected[:, are_of_words(model)] = cleared / np.maximum(shares, _TINY)[:, None]
+    projected[:, columns] = cleared / np.maximum(shares, _TINY)[:, None]
     return projected
 
 
