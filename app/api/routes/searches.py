@@ -136,8 +136,8 @@ async def search_composed(request: Request, collection: str, target: str) -> Res
     "Like this picture, but blue" is a picture and a text. Weight 1 means the same for both: of each facet,
     such as colour, the part decides that is most certain of it, and of little else. An item is taken for what
     it carries, and content that is sent for what it shows. Of a short text beside other parts, "not",
-    "without", "instead of" and a first "no" turn results away from what follows, up to a comma, the end of a
-    sentence or line, or "but", and a minus sign from its word. Items of the query are left out unless
+    "without", "instead of" and a leading "no" turn results away from what follows, up to a comma, the end of
+    a sentence or line, or "but", and a minus sign from its word. Items of the query are left out unless
     `include_given`; there is no probability.
     """
     query, options = await _READ_COMPOSED.dependency(request)

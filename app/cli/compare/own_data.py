@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -158,7 +157,7 @@ class SetEncoder:
         command line, if there is no such encoder, or it takes other contents."""
         options, made = make_encoder(self._encoders, encoder, option, contents[0])
         if made.is_fitted_with_model:
-            made.fit([content.text for content in compress(contents, is_train)])
+            made.fit([content.text for content in marked_rows(contents, is_train)])
             return _dense(made.encode_learned(contents))
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
         for content in contents:
@@ -174,7 +173,7 @@ class SetEncoder:
     def encode_items(self, items: Sequence[Item], options: Mapping[str, Any], is_train: IsTrain) -> Matrix:
         """Return the stored features of items, or those of an encoder fitted to their training texts."""
         made: Any = self._encoders.make(options)
-        fit_encoder(made, list(compress(items, is_train)))
+        fit_encoder(made, marked_rows(items, is_train))
         return _dense(made.without_further(item_features(items, made)))
 
 
@@ -209,7 +208,7 @@ def facets_of(
     training rows."""
     # Raises InvalidFieldError (names the option) if a named key has no value in one of the modalities.
     if names is None:
-        x_train, z_train = (list(compress(side, is_train)) for side in sides)
+        x_train, z_train = (marked_rows(side, is_train) for side in sides)
         names = categorical_keys((x_train, z_train), labels=None)
     facets = {}
     for key in names:
@@ -601,8 +600,13 @@ def resplit(compared: ComparedSet, seed: int) -> ComparedSet:
     return dataclasses.replace(compared, name=f"{compared.name}@{seed}", data=split)
 
 
+def marked_rows(rows: Sequence[_Value], marks: IsTrain | Sequence[bool]) -> list[_Value]:
+    """Return the rows with a mark, such as those to learn from; there is one for each."""
+    return [row for row, is_marked in zip(rows, marks, strict=True) if is_marked]
+
+
 def _text_features(rows: Sequence[PictureTextRow], is_train: npt.NDArray[np.bool]) -> Matrix:
     """Return tf-idf features whose vocabulary and weights come from the training rows."""
     encoder = TfidfEncoder({"max_features": _TERMS}, max_chars=_MAX_TEXT_CHARS)
-    encoder.fit([row.text for row in compress(rows, is_train)])
+    encoder.fit([row.text for row in marked_rows(rows, is_train)])
     return _dense(encoder.encode_learned([Content(text=row.text) for row in rows]))

@@ -8,7 +8,6 @@ import csv
 import functools
 import importlib
 import io
-import itertools
 import math
 import os
 import platform
@@ -25,7 +24,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.compare.own_data import ComparedSet
+from app.cli.compare.own_data import ComparedSet, marked_rows
 from app.cli.console import OUT
 from app.domain.errors import InvalidFieldError
 from app.domain.names import join_words
@@ -320,7 +319,7 @@ def retrieval_examples(
     queries. Without the set's original pictures and texts there are none."""
     if not compared.rows:
         return []
-    rows = list(itertools.compress(compared.rows, ~compared.data.is_train))
+    rows = marked_rows(compared.rows, ~compared.data.is_train)
     labels = comparison.test_labels.tolist()
     outcome = comparison.outcomes[number]
     drawn = np.random.default_rng(seed).permutation(len(rows))[:_N_QUERIES].tolist()

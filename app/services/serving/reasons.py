@@ -100,19 +100,19 @@ def words_apart(model: LoadedModel, text: str, report: WordReport | None) -> tup
     names = _words_of_values(model.projector.parts)
     stretches = split_stretches(text)
     telling = {word: parts for word, parts in stretches if is_telling(word) or word in names}
-    n_left = sum(word in telling for word, _ in stretches)
-    if not names or n_left > _MOST_STRESSED:
+    n_known = sum(word in telling for word, _ in stretches)
+    if not names or n_known > _MOST_STRESSED:
         return [], False
     apart = []
     for word, start, end in spell_words(text):
-        forms = {word, text[start:end].lower()}
-        is_apart = all(names.isdisjoint(forms_of(part)) for part in telling.get(word, ()))
-        if word not in telling or forms & guessed or not (forms & unknown or is_apart):
+        written = text[start:end].lower()
+        if word not in telling or guessed & {word, written}:
             continue
-        n_left -= 1
-        if not forms & unknown:
-            apart.append(text[start:end].lower())
-    return apart, n_left == 0
+        if unknown & {word, written}:
+            n_known -= 1
+        elif all(names.isdisjoint(forms_of(part)) for part in telling[word]):
+            apart.append(written)
+    return apart, len(apart) == n_known
 
 
 @lru_cache(maxsize=1024)  # most texts consist of the same words

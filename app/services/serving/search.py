@@ -744,7 +744,7 @@ def _ask(ground: _Ground, source: str, query: Query, may_offer: bool) -> Project
 
 
 def _filters_by_value(ground: _Ground) -> Mapping[str, str]:
-    """Return a condition for each value of a word, folded, that some items have; none of an engine."""
+    # Conditions by the value, folded, of one word: of some items, and none of an engine.
     memory, gallery, target = ground.snapshot.filters_by_value, ground.gallery, ground.target
     if target not in memory:
         if ground.at_once:
